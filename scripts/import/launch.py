@@ -5,6 +5,9 @@ packages of requirements.txt. The first import creates the environment; after an
 The folder may be deleted when it is no longer needed.
 """
 
+# An older Python reads this far, too: it has to reach the message about its version.
+from __future__ import annotations
+
 import os
 import platform
 import shutil
@@ -14,6 +17,7 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -165,6 +169,8 @@ def main() -> None:
         prepare_environment(arguments.source if kind == "hub" else None)
     except source.Refused as why:
         fail(str(why))
+    except zipfile.BadZipFile as error:
+        fail(f"{arguments.source} is damaged: {error}")
     except OSError as error:
         fail(f"{error.filename or arguments.source}: {error.strerror or error}")
     except KeyboardInterrupt:

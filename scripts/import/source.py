@@ -179,10 +179,15 @@ def _refuse_pointer(path: Path) -> None:
 
 
 def check_pickle(path: Path) -> None:
-    """Refuses a file that is neither a ZIP archive nor, as `torch.save` wrote before PyTorch 1.6, a pickle."""
+    """Refuses a file that is neither a ZIP archive that may be read nor, as before PyTorch 1.6, a pickle."""
     with path.open("rb") as file:
         start = file.read(4)
-    if not zipfile.is_zipfile(path) and not start.startswith(b"\x80"):
+    if zipfile.is_zipfile(path):
+        try:
+            archive_names(path, str(path))
+        except zipfile.BadZipFile as error:
+            raise Refused(f"{path} is damaged: {error}") from None
+    elif not start.startswith(b"\x80"):
         raise Refused(f"{path} is cut short, or not a file of torch.save")
 
 

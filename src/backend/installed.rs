@@ -120,9 +120,9 @@ static NAMED: LazyLock<Vec<Environment>> = LazyLock::new(|| {
     // The program may be installed in an environment that is not active, as by `pipx` and `uvx`.
     let executable = std::env::current_exe().ok();
     let own = executable.as_deref().and_then(Path::parent).and_then(Path::parent);
-    let own = own.filter(|folder| ["pyvenv.cfg", "conda-meta"].iter().any(|mark| folder.join(mark).exists()));
-    let own = own.map(Path::to_owned);
-    variables.chain(own).map(|folder| Environment::of(&folder)).collect()
+    let marks = ["pyvenv.cfg", "conda-meta", "inferbench/__init__.py"];
+    let own = own.map(Environment::of).filter(|own| marks.iter().any(|mark| own.package(mark).is_some()));
+    variables.map(|folder| Environment::of(&folder)).chain(own).collect()
 });
 
 /// The environment of the Python that the shell finds.

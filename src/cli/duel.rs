@@ -43,7 +43,7 @@ pub struct Arguments {
     #[command(flatten)]
     terms: Terms,
     /// Afterwards, profile the cases that became slower with both programs, and show which operators take longer
-    #[arg(long)]
+    #[arg(long, conflicts_with = "null_slowdown")]
     profile: bool,
     #[arg(long, value_enum, default_value_t = AnyFormat::Text(Format::Table))]
     format: AnyFormat,

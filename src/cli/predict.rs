@@ -33,8 +33,8 @@ use crate::selection::{EffortArguments, PlannedCase, Selection};
 #[derive(Args)]
 #[command(
     after_help = "A measured case is shown as it was measured. A prediction is refused, with the reason, if the history has fewer \
-        than 15 rows of 5 families of its backend, device and dtype, if operations or bytes are more than 4 times beyond those, or if no \
-        measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by \
+        than 15 rows, or fewer than 5 families, of its backend, device and dtype, if operations or bytes are outside their range by more than \
+        a factor of 4, or if no measured model has one of its operators. The history is filled by `inferbench run --suite small`, and by \
         `inferbench run --suite operators`, whose single operators are further examples. Without flags, the backends are those of the \
         history, the device is cpu, and the batch size is 1, or those of a matrix: 1, 2, 4, 8, 16, 32. A file for `--machine` has \
         `gflops_per_second`, `gb_per_second` and perhaps `cores`.\n\nExamples:\n  inferbench predict resnet50 --backend ort --batch 2,8,32\n  \

@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     command.arg(paths.script("scripts/setup")?).args(&arguments.parts);
     command.args(arguments.device.iter().flat_map(|device| ["--device", device]));
     command.args(arguments.list.then_some("--list"));
-    command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", paths.setup_command("").trim());
+    command.env("INFERBENCH_NATIVE", paths.native()).env("INFERBENCH_SETUP", "inferbench setup");
     if arguments.python != Path::new("python3") {
         command.env("INFERBENCH_SETUP_PYTHON", &arguments.python);
     }

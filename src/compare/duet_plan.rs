@@ -177,6 +177,13 @@ impl Costs {
         let rest = left.max(0.0) / cases.len().max(1) as f64;
         parts.iter().map(|part| part + rest).collect()
     }
+
+    /// The seconds of which [`divide`](Self::divide) gives each case as many as it needs.
+    pub fn enough_for(cases: &[(Costs, f64)]) -> f64 {
+        let longest = cases.iter().map(|(_, needed)| *needed).fold(0.0, f64::max);
+        let part = |(costs, needed): &(Costs, f64)| (PILOT_SAFETY * needed).min(longest).max(costs.least_seconds());
+        cases.iter().map(part).sum()
+    }
 }
 
 /// How a case is measured, fixed before its first counted slice.
@@ -344,6 +351,12 @@ mod tests {
         assert_eq!(Costs::divide(&[case(5.0), case(100.0), case(200.0)], 90.0), [10.0, 40.0, 40.0]);
         assert_eq!(Costs::divide(&[case(5.0), case(10.0)], 40.0), [15.0, 25.0], "the rest is shared");
         assert!(Costs::divide(&[], 40.0).is_empty());
+        // With the time that is advised, the case that needs most gets it.
+        let needs = [[5.0; 4].as_slice(), &[100.0, 50.0]].concat();
+        let costs = case(0.0).0;
+        let enough = Costs::enough_for(&needs.iter().map(|&needed| (costs, needed)).collect::<Vec<_>>());
+        let parts = Costs::divide(&needs.iter().map(|&needed| case(needed)).collect::<Vec<_>>(), enough);
+        assert!(parts.iter().zip(&needs).all(|(part, needed)| part >= needed), "{enough}: {parts:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::driver::PLANNED;
 use super::pilot::Pilot;
-use crate::compare::{CaseOutcome, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width, fewest_generations};
+use crate::compare::{CaseOutcome, Costs, Duel, DuetPlan, FEWEST_GENERATIONS, deciding_half_width, fewest_generations};
 use crate::report::numbers::{plural, short_percent};
 
 /// Longer duels are not advised.
@@ -56,10 +56,10 @@ pub fn advice(planned: &[(Pilot, DuetPlan)], tolerance: f64, spent: f64) -> Opti
     }
     let needed = |(pilot, plan): &(Pilot, DuetPlan)| {
         let fewest = FEWEST_GENERATIONS as f64 * pilot.costs.generation(plan.slices);
-        Some(pilot.components.seconds_for(deciding, pilot.costs, plan.slice)?.max(fewest))
+        Some((pilot.costs, pilot.components.seconds_for(deciding, pilot.costs, plan.slice)?.max(fewest)))
     };
-    let seconds: Option<f64> = planned.iter().map(needed).sum();
-    let minutes = seconds.and_then(|seconds| minutes(spent + seconds));
+    let cases: Option<Vec<(Costs, f64)>> = planned.iter().map(needed).collect();
+    let minutes = cases.and_then(|cases| minutes(spent + Costs::enough_for(&cases)));
     let width = format!("± {}, with which equal programs get a verdict,", percent(deciding));
     Some(match minutes {
         Some(minutes) => format!("{width} needs about {minutes} min: `--minutes {minutes}`"),
@@ -76,10 +76,10 @@ pub fn minutes_needed(duel: &Duel, seconds: &[f64]) -> Option<f64> {
     };
     let factors =
         duel.cases.chunks(duel.candidates.len()).map(|outcomes| outcomes.iter().filter_map(needed).reduce(f64::max));
-    let factors: Vec<Option<f64>> = factors.collect();
-    let is_open = factors.iter().any(Option::is_some);
-    let total: f64 = factors.iter().zip(seconds).map(|(factor, seconds)| factor.unwrap_or(1.0) * seconds).sum();
-    is_open.then(|| minutes(duel.preparation_seconds + total)).flatten()
+    // A case that ends early leaves nothing to the others: each case may get as much as the one that needs most.
+    let longest = factors.zip(seconds).filter_map(|(factor, seconds)| Some(factor? * seconds)).reduce(f64::max)?;
+    let total: f64 = seconds.iter().filter(|seconds| **seconds > 0.0).map(|seconds| longest.max(*seconds)).sum();
+    minutes(duel.preparation_seconds + total)
 }
 
 /// The minutes whose planned fraction is so many seconds, rounded up. Returns `None` if they are more than
@@ -105,7 +105,7 @@ fn percent(logarithm: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Components, Costs, SliceLength};
+    use crate::compare::{Components, SliceLength};
 
     fn planned(between: f64, seconds: f64) -> (Pilot, DuetPlan) {
         let (costs, slice) = (Costs { start: 0.5, row: 0.01 }, SliceLength { ns: 0, dropped: 1, counted: 2 });

@@ -46,8 +46,9 @@ const FUSED: usize = 6;
 /// Whether an operator of a runtime or of a graph is a product.
 pub fn is_product(operator: &str) -> bool {
     let lower = operator.to_lowercase();
-    // `quantizelinear` contains `linear`.
-    !lower.contains("quantizelinear") && PRODUCTS.iter().any(|product| lower.contains(product))
+    // They contain `linear` and `conv`.
+    let is_other = ["quantizelinear", "upsample", "convert"].iter().any(|other| lower.contains(other));
+    !is_other && PRODUCTS.iter().any(|product| lower.contains(product))
 }
 
 impl Modules {
@@ -219,6 +220,12 @@ mod tests {
 
     fn module<'a>(modules: &'a Modules, name: &str, operator: &str) -> Option<&'a str> {
         modules.nodes[modules.find(name, operator, 0)?].module.as_deref()
+    }
+
+    #[test]
+    fn names_that_contain_those_of_products_are_no_products() {
+        assert!(["Convolution", "aten::linear", "FusedMatMul"].into_iter().all(is_product));
+        assert!(!["Convert", "QuantizeLinear", "aten::upsample_bilinear2d"].into_iter().any(is_product));
     }
 
     #[test]

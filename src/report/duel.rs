@@ -130,8 +130,9 @@ fn notes(duel: &Duel) -> Vec<String> {
         found.is_small_change.then(|| format!("{id}: changed for certain, but within the tolerance"))
     };
     let is_slower = |case: &CaseOutcome| case.comparison.as_ref().is_some_and(|found| found.verdict == Verdict::Slower);
-    let profile =
-        duel.cases.iter().any(is_slower).then(|| "`duel --profile` shows which operators take longer".to_owned());
+    // A slow-down on purpose is in no operator.
+    let is_real = duel.null_slowdown.is_none() && duel.cases.iter().any(is_slower);
+    let profile = is_real.then(|| "`duel --profile` shows which operators take longer".to_owned());
     // `--generations` excludes early looks and `--minutes`.
     let is_counted = duel.cases.iter().filter_map(|case| case.plan).any(|plan| !plan.may_stop_early);
     let instead = if is_counted { " in place of `--generations`" } else { "" };

@@ -71,9 +71,8 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         Ok(measured) => measured,
         Err(exit_code) => return Ok(Err(exit_code)),
     };
-    let gate = for_gate.map(|for_gate| measure_gate(paths, measured.selection, for_gate)).transpose()?.flatten();
     let medians: Vec<f64> = measured.processes.iter().map(Latencies::p50_ms).collect();
-    let selftest = Selftest {
+    let mut selftest = Selftest {
         format: FORMAT,
         time: Timestamp::now(),
         seconds: start.elapsed().as_secs_f64(),
@@ -82,9 +81,15 @@ pub fn measure(paths: &Paths, at_most: Duration, measure_gate: &MeasureGate) -> 
         case: measured.case,
         smallest_change: SmallestChange::of(&medians).context("fewer than two processes have measured something")?,
         processes: measured.processes,
-        gate,
+        gate: None,
     };
+    // An interruption of the rest leaves this.
     write_json(&paths.selftest(), &selftest)?;
+    if let Some(for_gate) = for_gate {
+        selftest.gate = measure_gate(paths, measured.selection, for_gate)?;
+        selftest.seconds = start.elapsed().as_secs_f64();
+        write_json(&paths.selftest(), &selftest)?;
+    }
     Ok(Ok(selftest))
 }
 

@@ -350,7 +350,7 @@ fn too_far(subject: &Subject, rows: &[&Example]) -> Option<String> {
         is_beyond.then(|| {
             let range = format!("{:.2} to {:.2} million", least / 1e6, most / 1e6);
             format!(
-                "its {:.2} million {what} are more than {MOST_BEYOND} times beyond those that were measured, {range}",
+                "its {:.2} million {what} are outside the measured range, {range}, by more than a factor of {MOST_BEYOND}",
                 own / 1e6
             )
         })

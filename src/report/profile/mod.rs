@@ -78,7 +78,7 @@ pub fn render(profile: &Profile, compared: Option<[&CaseProfile; 2]>, form: Form
         (Form::Stacks, _) => {
             let has_stacks = profile.cases.iter().any(|case| case.stacks.is_some());
             ensure!(has_stacks, "the profile has no stacks of threads; `--cpu` samples them");
-            stacks::of_cases(&profile.cases)
+            stacks::of_cases(profile)
         }
         (Form::Trace, _) => trace(&profile.cases),
     })

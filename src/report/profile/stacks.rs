@@ -1,7 +1,8 @@
 //! Folded stacks: a line per operator with its frames from the outermost to the innermost, and its time. Programs that draw flame graphs
 //! read it: `inferno-flamegraph`, `flamegraph.pl`, speedscope.
 
-use crate::run_data::{CaseProfile, CpuStack, CpuStacks, ProfileRow};
+use super::is_twice;
+use crate::run_data::{CaseProfile, CpuStack, CpuStacks, Profile, ProfileRow};
 
 /// `case;module;parts;operator;kernel 12345` for each row of the case, in whole nanoseconds without the profiler's
 /// cost. If the case `is_twice` in the profile, from several runs, the run's id comes first.
@@ -31,11 +32,15 @@ pub fn folded_stacks(stacks: &CpuStacks) -> String {
     stacks.stacks.iter().map(line).collect()
 }
 
-/// The stacks of all cases that have any. If several have, each stack begins with its case, since programs add up equal
-/// stacks.
-pub(super) fn of_cases(cases: &[CaseProfile]) -> String {
-    let of_case = |case: &CaseProfile| Some((frame(&case.case_id), folded_stacks(case.stacks.as_ref()?)));
-    let found: Vec<(String, String)> = cases.iter().filter_map(of_case).collect();
+/// The stacks of all cases that have any. If several have, each stack begins with its case, and with its run if
+/// several runs have the case, since programs add up equal stacks.
+pub(super) fn of_cases(profile: &Profile) -> String {
+    let of_case = |case: &CaseProfile| {
+        let run = case.rows.first().filter(|_| is_twice(profile, case));
+        let run = run.map(|row| format!("{};", row.run_id)).unwrap_or_default();
+        Some((run + &frame(&case.case_id), folded_stacks(case.stacks.as_ref()?)))
+    };
+    let found: Vec<(String, String)> = profile.cases.iter().filter_map(of_case).collect();
     if let [(_, only)] = found.as_slice() {
         return only.clone();
     }

@@ -116,6 +116,10 @@ fn what_is_outside_of_operators_is_unknown_where_the_profiler_hides_it() {
     (outside.corrected_us, outside.corrected_lower_us, outside.corrected_upper_us) = (0.0, Some(0.0), Some(40.0));
     outside.share = None;
     assert!(summary(&hidden).contains("0 to 40 % outside operators"), "{}", summary(&hidden));
+    let mut unknown = hidden.clone();
+    unknown.rows.truncate(1);
+    (unknown.rows[0].share, unknown.rows[0].corrected_upper_us) = (None, Some(23.2));
+    assert!(summary(&unknown).starts_with("at most 24 % in "), "{}", summary(&unknown));
     assert!(heading(&hidden).contains("operators are 60 to 100 % of the plain call"), "{}", heading(&hidden));
     let text = table(&hidden, &Options { depth: Some(0), most_rows: None }).terminal();
     for part in ["unknown", "0.00 … 40.0", "< 40.0 %"] {
@@ -194,6 +198,12 @@ fn stacks_of_threads_of_several_cases_are_told_apart() {
     assert_eq!(of(&sampled).unwrap(), "main;f_g 3\n");
     sampled.cases[1].stacks = stacks(2);
     assert_eq!(of(&sampled).unwrap(), "m/ort-cpu-f32/1;main;f_g 3\nm/tch-cpu-f32/1;main;f_g 2\n");
+    // Two runs of one case.
+    let mut other = sampled.cases[0].clone();
+    other.rows.iter_mut().for_each(|row| row.run_id = "other".into());
+    sampled.cases[1] = other;
+    let text = of(&sampled).unwrap();
+    assert!(text.contains(";m/ort-cpu-f32/1;main;f_g 3\nother;m/ort-cpu-f32/1;main;f_g 3\n"), "{text}");
 }
 
 #[test]

@@ -28,7 +28,11 @@ fn of_operators(case: &CaseProfile) -> String {
         let count = if count > 1.0 { format!("{count} ") } else { String::new() };
         let roofline = row.roofline_fraction.map(|part| format!(" at {:.0} % of the roofline", 100.0 * part));
         let bound = if row.bound == Some(Bound::Memory) { ", bound by memory" } else { "" };
-        format!("{} in {count}{}{}{bound}", of_call(row.corrected_us), row.operator, roofline.unwrap_or_default())
+        let share = match row.corrected_upper_us.filter(|_| row.share.is_none()) {
+            Some(most) => format!("at most {:.0} %", (100.0 * most / case.plain_us).ceil()),
+            None => of_call(row.corrected_us),
+        };
+        format!("{share} in {count}{}{}{bound}", row.operator, roofline.unwrap_or_default())
     });
     let (least, most) = case.operator_fractions();
     let outside = match rows.iter().find(|row| row.operator == OUTSIDE) {

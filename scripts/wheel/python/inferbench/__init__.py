@@ -26,7 +26,7 @@ HAS_RECORDS = (0, 1, 5)
 
 
 class InferbenchError(RuntimeError):
-    """The program has ended without records. Its message is the program's; `exit_code` says what kind of error it is."""
+    """The program has ended without a measurement. Its message is the program's; `exit_code` says what kind of error it is."""
 
     def __init__(self, message: str, exit_code: int):
         super().__init__(message)
@@ -117,13 +117,14 @@ def _start(arguments: list[str], quiet: bool) -> tuple[int, str, str]:
 
 
 def _message(said: list[str]) -> str:
-    """The reason of a failure: the program's error, or else the cases that were left out, or its last line."""
-    said = [line for line in said if line and not line.startswith("left out for lack of width")]
+    """The reason of a failure: the program's error, or else what became of the cases, or its last line."""
+    said = [line for line in said if line and not line.startswith("left out for lack of width") and " has no effect; did you mean " not in line]
     errors = [place for place, line in enumerate(said) if line.startswith(("inferbench: ", "error: "))]
     if errors:
         return "\n".join(said[errors[-1] :]).removeprefix("inferbench: ")
-    left_out = [line for line in said if line.startswith("left out: ")]
-    return "\n".join(left_out or said[-1:])
+    failures = (": failed: ", ": timeout: ", ": out-of-memory: ")
+    reasons = [line.strip() for line in said if line.startswith("left out: ") or (line.startswith("  ") and any(it in line for it in failures))]
+    return "\n".join(reasons or said[-1:])
 
 
 def _chosen(frame: str | None) -> str:
@@ -197,7 +198,8 @@ def run(*models: str | os.PathLike[str], frame: str | None = None, quiet: bool =
         raise InferbenchError(message, code)
     files = [line.split(maxsplit=1)[1] for line in output.splitlines() if line.startswith("CSV ")]
     if not files:
-        # Such as a dry run.
+        # Such as a dry run, whose plan is shown.
+        print(output, end="")
         return _framed([], chosen)
     code, output, message = _start(["report", "--format", "json", str(Path(files[-1]).parent)], True)
     if code not in HAS_RECORDS:

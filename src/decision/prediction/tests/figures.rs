@@ -38,10 +38,10 @@ fn a_smaller_case_is_predicted_and_one_far_off_is_refused_with_its_numbers() {
         Predictor::new(&lessons).predict(&it, &site()).map_err(|refusal| refusal.reason)
     };
     assert!(predict(5_000_000, 10_000_000).is_ok());
-    let beyond = "are more than 4 times beyond those that were measured,";
-    let few = format!("its 2.00 million operations {beyond} 10.00 to 193.60 million");
+    let (beyond, by) = ("are outside the measured range,", "by more than a factor of 4");
+    let few = format!("its 2.00 million operations {beyond} 10.00 to 193.60 million, {by}");
     assert_eq!(predict(2_000_000, 10_000_000).unwrap_err(), few);
-    let bytes = format!("its 4.00 million bytes {beyond} 20.00 to 387.20 million");
+    let bytes = format!("its 4.00 million bytes {beyond} 20.00 to 387.20 million, {by}");
     assert_eq!(predict(10_000_000, 4_000_000).unwrap_err(), bytes);
 }
 
