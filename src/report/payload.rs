@@ -55,7 +55,7 @@ pub struct Payload {
     pub title: String,
     /// All runs, the newest first, with those that only the trend shows.
     runs: Vec<Value>,
-    /// What each run without a record did not reach.
+    /// A line for each run without records, with the cases that it did not reach.
     unmeasured: Vec<String>,
     machines: Vec<Value>,
     /// The columns of the table of cases that have values.
