@@ -54,6 +54,7 @@ pub fn candidates<'a>(cases: &[Repeated<'a>], all_metrics: &[Metric], options: &
     let of_answers = cases.iter().zip(&records).zip(&metrics);
     let of_answers: Vec<Cow<'_, [Metric]>> =
         of_answers.map(|((case, record), own)| of_decoding(case, record, own, all_metrics)).collect();
+    // An original counts as compared if a variant was compared with it.
     let measured = records.iter().zip(&of_answers).filter(|(it, _)| it.status == Status::Ok);
     let compared_with: BTreeSet<&str> = measured.flat_map(|(it, answers)| compared_with(it, answers)).collect();
     let row = |(index, case): (usize, &Repeated<'_>)| {
